@@ -1,0 +1,1 @@
+"""SumOne: agent memory by masked reconstruction."""

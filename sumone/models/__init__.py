@@ -1,0 +1,1 @@
+"""Every model that is not trained here: one protocol, two implementations."""
