@@ -149,6 +149,10 @@ class RewardSettings(_Settings):
     """Longest time for one rollout; then its reward is None."""
     batch_deadline_seconds: float = Field(default=900.0, gt=0)
     """Longest time for all rollouts of a step; then what is missing is None."""
+    max_failed_share: float = Field(default=0.5, ge=0, le=1)
+    """A step in which more than this share of the rollouts has no reward counts as failed."""
+    max_failed_steps: int = Field(default=5, ge=1)
+    """So many failed steps in a row stop the run with a checkpoint."""
     round_digits: int | None = Field(default=None, ge=0)
     """Round rewards to this many decimals so that ties stay ties; none: no rounding."""
 
@@ -236,8 +240,8 @@ class TrainConfig(_Settings):
     grpo: dict[str, Any] = Field(default_factory=dict)
     """Options of `trl.GRPOConfig`, verbatim."""
 
-    def digest(self) -> str:
-        """Hash of all that changes results: model, data, masking, reward, grpo.
+    def digested(self) -> dict[str, Any]:
+        """All that changes results: model, data, masking, reward, grpo.
 
         Endpoint addresses, limits, deadlines, logging and save paths are outside it, so a run
         can resume on another machine.
@@ -245,7 +249,7 @@ class TrainConfig(_Settings):
         chosen = self.model_dump(mode="json")
         for name in ("output_dir", "completions_logged", "evaluation"):
             chosen.pop(name)
-        for name in ("rollout_deadline_seconds", "batch_deadline_seconds"):
+        for name in _REWARD_OUTSIDE_DIGEST:
             chosen["reward"].pop(name)
         for model in (chosen["reconstructor"], chosen["judge"]["model"]):
             if model:
@@ -256,9 +260,18 @@ class TrainConfig(_Settings):
         chosen["judge"].pop("cache")
         for name in _GRPO_OUTSIDE_DIGEST:
             chosen["grpo"].pop(name, None)
-        text = json.dumps(chosen, sort_keys=True)
+        return chosen
+
+    def digest(self) -> str:
+        """Hash of `digested`; a resume with another one is refused."""
+        text = json.dumps(self.digested(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+
+_REWARD_OUTSIDE_DIGEST = (
+    "rollout_deadline_seconds", "batch_deadline_seconds", "max_failed_share", "max_failed_steps",
+)  # fmt: skip
+"""When to give up on a call or a run: outside the digest."""
 
 _GRPO_OUTSIDE_DIGEST = (
     "output_dir", "report_to", "run_name", "project", "logging_steps", "logging_dir",
@@ -322,9 +335,14 @@ def _load(kind: type[_T], path: str | Path, overrides: Sequence[str]) -> _T:
         if "=" not in item:
             raise ConfigError(f"override {item!r} is not of the form key=value")
     try:
-        merged = OmegaConf.merge(OmegaConf.load(file), OmegaConf.from_dotlist(list(overrides)))
+        loaded = OmegaConf.load(file)
+        if not OmegaConf.is_dict(loaded):
+            raise ConfigError(f"{file}: the top level must be a mapping of keys to values")
+        merged = OmegaConf.merge(loaded, OmegaConf.from_dotlist(list(overrides)))
         tree = OmegaConf.to_container(merged, resolve=True)
-    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError, ValueError) as error:
+    except ConfigError:
+        raise
+    except (OmegaConfBaseException, YAMLError, TypeError, ValueError) as error:
         raise ConfigError(f"{file}: cannot be read: {error}") from error
     try:
         return kind.model_validate(tree)
