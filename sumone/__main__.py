@@ -1,0 +1,5 @@
+"""`python -m sumone` is the command line."""
+
+from sumone.cli import main
+
+main()
