@@ -1,0 +1,1 @@
+"""One adapter per family of transcripts: pure functions from a record to a trajectory."""
