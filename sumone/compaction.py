@@ -33,9 +33,7 @@ MEMORY_HEADING = "Memory of this conversation so far (it replaces the earlier me
 def memory_message(summary: str) -> Message:
     """The message that carries a summary. It is a user message: strict chat templates refuse a
     second system message, and an assistant message here would break alternation."""
-    return Message(
-        role="user", text=f"{MEMORY_HEADING}{summary}", genuine=False, memory=True
-    )
+    return Message(role="user", text=f"{MEMORY_HEADING}{summary}", genuine=False, memory=True)
 
 
 def is_memory(message: Message) -> bool:
@@ -85,9 +83,7 @@ class _Pairer:
         self.calls += opened
         # Only the nearest message's calls can be answered without an id.
         self.nameless = [
-            open_call
-            for open_call, call in zip(opened, message.calls, strict=True)
-            if not call.id
+            open_call for open_call, call in zip(opened, message.calls, strict=True) if not call.id
         ]
         for open_call, call in zip(opened, message.calls, strict=True):
             if call.id:

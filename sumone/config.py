@@ -1,4 +1,4 @@
-"""Every setting, its default and its meaning: one YAML file, `key=value` overrides, one frozen tree.
+"""Every setting, its default and its meaning: one YAML file, `key=value` overrides, one tree.
 
 The `grpo` block goes verbatim to `trl.GRPOConfig`; everything else is checked here. Unknown keys
 are errors.
@@ -310,6 +310,12 @@ class DataConfig(_Settings):
     """Most instances cut from one trajectory."""
     min_history_tokens: int = Field(default=1024, ge=1)
     """Smallest history worth a compaction."""
+    overshoot_ratio: float = Field(default=0.25, ge=0)
+    """A context may pass its size by this share; where one huge message takes it further, there
+    is no instance."""
+    max_message_tokens: int | None = Field(default=None, ge=16)
+    """Longer messages are shortened in the middle, with a note (for contexts that are smaller than
+    one message of a real transcript); none: kept whole."""
     redact: bool = True
     """Replace home paths, e-mail addresses and secrets by typed placeholders."""
 

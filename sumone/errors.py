@@ -28,5 +28,5 @@ class ModelError(SumOneError, RuntimeError):
     """A model call that failed after its retries; never turned into a score."""
 
 
-class EnvironmentFailure(SumOneError, RuntimeError):
+class EnvironmentFailure(SumOneError, RuntimeError):  # noqa: N818 - a fixed public name
     """The machine cannot do it: no disk space, no network, a package that is missing."""

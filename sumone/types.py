@@ -9,7 +9,15 @@ from typing import Literal, TypedDict
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
-__all__ = ["ChatMessage", "CompactionInstance", "Message", "Role", "ToolCall", "Trajectory", "clean_text"]
+__all__ = [
+    "ChatMessage",
+    "CompactionInstance",
+    "Message",
+    "Role",
+    "ToolCall",
+    "Trajectory",
+    "clean_text",
+]
 
 Role = Literal["system", "user", "assistant", "tool"]
 

@@ -29,16 +29,12 @@ def result(call_id: str, text: str = "ok") -> Message:
     return Message(role="tool", call_id=call_id, name="read", text=text)
 
 
-def cut(
-    messages: list[Message], recent: int = 20, keep_user: int = 0
-) -> CompactionInstance | None:
+def cut(messages: list[Message], recent: int = 20, keep_user: int = 0) -> CompactionInstance | None:
     settings_ = CompactionSettings(recent_tokens=recent, keep_user_tokens=keep_user)
     return split(messages, settings_, TOKENS)
 
 
-def must_cut(
-    messages: list[Message], recent: int = 20, keep_user: int = 0
-) -> CompactionInstance:
+def must_cut(messages: list[Message], recent: int = 20, keep_user: int = 0) -> CompactionInstance:
     instance = cut(messages, recent, keep_user)
     assert instance is not None
     return instance

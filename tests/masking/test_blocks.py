@@ -54,9 +54,7 @@ messages = st.lists(
 @example(items=[Message(role="tool", text="🙂" * 300 + "x" * 300)], target=16)
 @example(items=[Message(role="tool", text="x" * 4000)], target=8)
 @settings(max_examples=150, deadline=None)
-def test_blocks_are_lossless_and_bounded(
-    tokens: Tokens, items: list[Message], target: int
-) -> None:
+def test_blocks_are_lossless_and_bounded(tokens: Tokens, items: list[Message], target: int) -> None:
     blocks = partition(items, block_tokens=target, tokens=tokens)
     rendered = render(items)
     assert "".join(block.text for block in blocks) == rendered.text

@@ -11,9 +11,7 @@ from sumone.masking import Block, apply_mask, mask_nonce, missing_marker, sample
 ids = st.text(max_size=12)
 
 
-@given(
-    st.integers(1, 200), st.floats(0.01, 1), st.integers(0, 2**31), ids, st.integers(-1, 10_000)
-)
+@given(st.integers(1, 200), st.floats(0.01, 1), st.integers(0, 2**31), ids, st.integers(-1, 10_000))
 def test_size_and_purity(n: int, ratio: float, seed: int, instance: str, step: int) -> None:
     mask = sample_mask(n, ratio=ratio, seed=seed, instance_id=instance, step=step)
     assert mask == sample_mask(n, ratio=ratio, seed=seed, instance_id=instance, step=step)
