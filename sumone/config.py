@@ -215,8 +215,9 @@ class TrainConfig(_Settings):
     """Seed of masks, data order and sampling."""
     output_dir: str
     """The run folder."""
-    prompts: Literal["standard", "compact"] = "standard"
-    """Prompt texts: `standard` for instruction models, `compact` for the tiny models."""
+    prompts: Literal["standard", "short", "compact"] = "standard"
+    """Prompt texts: `standard` for instruction models, `short` for small ones with short contexts,
+    `compact` for the tiny models."""
     policy: PolicySettings
     """The summarizer."""
     reconstructor: ReconstructorSettings

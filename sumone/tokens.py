@@ -50,14 +50,17 @@ class TokenizerTokens:
         self.name = name
 
     def count(self, text: str) -> int:
+        """See `Tokens.count`."""
         return len(self._tokenizer.encode(clean_text(text), add_special_tokens=False))
 
     def count_batch(self, texts: Sequence[str]) -> list[int]:
+        """See `Tokens.count_batch`."""
         cleaned = [clean_text(text) for text in texts]
         encoded = self._tokenizer.encode_batch_fast(cleaned, add_special_tokens=False)
         return [len(item) for item in encoded]
 
     def starts(self, text: str) -> list[int]:
+        """See `Tokens.starts`."""
         encoding = self._tokenizer.encode(clean_text(text), add_special_tokens=False)
         found: list[int] = []
         for start, _ in encoding.offsets:
@@ -73,12 +76,15 @@ class ByteEstimate:
     name = "estimate: UTF-8 bytes / 3"
 
     def count(self, text: str) -> int:
+        """See `Tokens.count`."""
         return math.ceil(len(text.encode("utf-8", "replace")) / 3)
 
     def count_batch(self, texts: Sequence[str]) -> list[int]:
+        """See `Tokens.count_batch`."""
         return [self.count(text) for text in texts]
 
     def starts(self, text: str) -> list[int]:
+        """See `Tokens.starts`."""
         if text.isascii():
             return list(range(0, len(text), 3))
         found, room = [], 0

@@ -96,7 +96,7 @@ def _pieces(rendered: Rendered, target: int, tokens: Tokens) -> list[_Piece]:
     text = rendered.text
     lines = _lines(text)
     counts = tokens.count_batch(lines)
-    ranks = {offset: rank for offset, rank in rendered.parts}
+    ranks = dict(rendered.parts)
     # Pieces of at most half the target leave at least one cut between the two bounds.
     limit = max(1, target // 2)
     pieces: list[_Piece] = []

@@ -1,6 +1,7 @@
 """The prompts: texts in `*.md` beside this file, filled in by Jinja with strict variables.
 
 Each file has a `system` and a `user` block. `standard` prompts are for instruction models,
+`short` ones for small instruction models whose context has no room for long instructions,
 `compact` ones for the tiny models, whose warm-up taught them the form.
 """
 
@@ -24,7 +25,7 @@ __all__ = [
     "summary_judge_prompt",
 ]
 
-Style = Literal["standard", "compact"]
+Style = Literal["standard", "short", "compact"]
 
 UNRECOVERABLE = "UNRECOVERABLE"
 """What the reconstructor writes for a block that it cannot recover."""
