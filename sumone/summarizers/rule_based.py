@@ -55,9 +55,11 @@ _SAVED = re.compile(
     r"(?:/|\\|\b[\w-]{1,60}\.[a-z]{1,5}\b)"
 )
 _ERROR = re.compile(
-    r"\b(?:[A-Z]\w{0,40}(?:Error|Exception)\b|Traceback|FAILED\b|FAIL\b|fatal:|[Ee]rror[:\s]"
+    r"\b(?:[A-Z]\w{0,40}(?:Error|Exception)\b|Traceback|FAILED\b|FAIL\b|fatal:|[Ee]rror:"
     r"|ERROR\b|[Nn]o such file|[Pp]ermission denied|not found\b|timed out)"
 )
+"""Lines that report a failure; a line that only speaks of errors ("error rate") does not."""
+_TAG_LINE = re.compile(r"</?\w[^<>]*>|<(\w+)>[^<>]*</\1>")
 _EXIT = re.compile(
     r"(?i)(?:exit(?:ed)?(?: with)?(?: code| status)?\s?[:=]?\s?|returncode>\s?)(-?\d{1,3})\b"
 )
@@ -232,9 +234,10 @@ def _result_entries(signature: str, results: Sequence[Message]) -> list[_Entry]:
 
 
 def _informative(text: str) -> list[str]:
-    """Lines that carry a word or a number, without terminal colours."""
+    """Lines that carry a word or a number, without terminal colours and a harness's own tags."""
     lines = (line.strip() for line in _ANSI.sub("", text).split("\n"))
-    return [line for line in lines if any(c.isalnum() for c in line)]
+    spoken = [line for line in lines if any(c.isalnum() for c in line)]
+    return [line for line in spoken if not _TAG_LINE.fullmatch(line)]
 
 
 def _ends(lines: Sequence[str]) -> str:

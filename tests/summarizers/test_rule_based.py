@@ -169,3 +169,20 @@ def test_nothing_is_invented(words: list[str]) -> None:
         for token in line.replace("(", " ").replace(")", " ").replace("=", " ").split():
             if any(c.isdigit() for c in token):
                 assert token in known
+
+
+def test_speaking_of_errors_is_no_failure_and_tags_are_no_result() -> None:
+    history = (
+        Message(role="assistant", calls=(ToolCall(name="read_timeline"),)),
+        Message(role="tool", text="09:12 error rate of checkout at 7.3 percent\n"),
+        Message(role="assistant", calls=(ToolCall(name="bash"),)),
+        Message(role="tool", text="<returncode>0</returncode>\n<output>\n12 files\n</output>\n"),
+        Message(role="assistant", calls=(ToolCall(name="test"),)),
+        Message(role="tool", text="ValueError: no page 3\n"),
+    )
+    instance = CompactionInstance(id="i", preamble=(), history=history)
+    summarizer = RuleBasedSummarizer(ByteEstimate())
+    summary = asyncio.run(summarizer.summarize(instance, budget_tokens=400))
+    assert "read_timeline() -> 09:12 error rate" in summary
+    assert "bash() [exit 0] -> 12 files" in summary
+    assert "test() [error]" in summary
