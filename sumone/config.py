@@ -146,7 +146,8 @@ class RewardSettings(_Settings):
     min_judged: float = Field(default=0.9, ge=0, le=1)
     """Smallest share of masked blocks with a valid verdict; below it the reward is None."""
     rollout_deadline_seconds: float = Field(default=600.0, gt=0)
-    """Longest time for one rollout; then its reward is None."""
+    """Longest time for one rollout; then its reward is None, unless `min_judged` of its blocks
+    have a verdict by then."""
     batch_deadline_seconds: float = Field(default=900.0, gt=0)
     """Longest time for all rollouts of a step; then what is missing is None."""
     max_failed_share: float = Field(default=0.5, ge=0, le=1)

@@ -36,7 +36,7 @@ def register_attention() -> None:
     AttentionInterface.register(ATTENTION, _attention)
 
 
-def _attention(  # noqa: PLR0917 - transformers passes them by position
+def _attention(
     module: Any,
     query: "Tensor",
     key: "Tensor",
