@@ -3,8 +3,8 @@
 An episode is a trajectory in the surface grammar of the incident environment: calls with JSON
 arguments, artifact ids, notes with times, amounts, codes and names, and calls whose result says
 nothing. The agent numbers its steps as it goes; after a compaction it numbers its log anew, the
-memory's lines first. So the number of an entry is the index of its block, and
-a summary line that carries the number says which block it is about.
+memory's lines first. So the number of an entry is the index of its block, and a summary line that
+carries the number says which block it is about.
 
 Pure: everything follows from (split, index); no clock, no global random state.
 """

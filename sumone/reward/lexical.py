@@ -83,6 +83,7 @@ class LexicalJudge:
     def __init__(self, weights: TokenWeights | None = None) -> None:
         self.name = "lexical" if weights is None else "lexical-idf"
         self._weights = weights
+        self._known: dict[str, int] = {}
 
     def measure(self, truth: str, prediction: str) -> Score:
         """Share of the prediction, and of the truth, that the two have in common, in order.
@@ -96,12 +97,18 @@ class LexicalJudge:
             common = LCSseq.similarity(true, predicted)
             return Score(common / len(predicted), common / len(true))
         numbers = {token: n for n, token in enumerate(dict.fromkeys([*true, *predicted]))}
-        # Whole numbers: their sums are exact, so equal texts score exactly 1.
-        weights = np.array([round(_SCALE * self._weights.weight(token)) for token in numbers])
+        weights = np.array([self._weight(token, self._weights) for token in numbers])
         a = np.array([numbers[token] for token in true])
         b = np.array([numbers[token] for token in predicted])
         common = _heaviest_common(a, b, weights)
         return Score(common / int(weights[b].sum()), common / int(weights[a].sum()))
+
+    def _weight(self, token: str, weights: TokenWeights) -> int:
+        # Whole numbers: their sums are exact, so equal texts score exactly 1.
+        known = self._known.get(token)
+        if known is None:
+            known = self._known[token] = round(_SCALE * weights.weight(token))
+        return known
 
     async def score(self, truth: str, prediction: str) -> Score:
         """`measure`, in the form of a judge."""

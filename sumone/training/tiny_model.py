@@ -120,7 +120,8 @@ def _orthonormal(width: int, apart_from: Tensor | None = None) -> Tensor:
     drawn = torch.randn(width, HEAD)
     if apart_from is not None:
         drawn -= torch.outer(apart_from, apart_from @ drawn)
-    return torch.linalg.qr(drawn)[0].T
+    rows: Tensor = torch.linalg.qr(drawn)[0].T
+    return rows
 
 
 def _look_back(attention: Any, shared: Tensor, theta: float) -> None:
