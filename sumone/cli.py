@@ -98,6 +98,9 @@ def compress(
         str, typer.Option(help="A run folder, a model folder, an address, or rule-based.")
     ] = "rule-based",
     model: Annotated[str, typer.Option(help="Name of the model behind an address.")] = "",
+    api_key_env: Annotated[
+        str, typer.Option(help="Environment variable that holds the key of an address.")
+    ] = "",
     recent_tokens: Annotated[
         int | None, typer.Option(min=0, help="The last messages stay, up to this size.")
     ] = None,
@@ -117,6 +120,7 @@ def compress(
         chosen,
         summarizer,
         model_name=model,
+        api_key_env=api_key_env,
         recent_tokens=recent_tokens,
         budget_tokens=budget_tokens,
     )

@@ -73,6 +73,7 @@ def compress(
     summarizer: str,
     *,
     model_name: str = "",
+    api_key_env: str = "",
     recent_tokens: int | None = None,
     budget_tokens: int | None = None,
     tokens: Tokens | None = None,
@@ -83,6 +84,7 @@ def compress(
             transcript,
             summarizer,
             model_name=model_name,
+            api_key_env=api_key_env,
             recent_tokens=recent_tokens,
             budget_tokens=budget_tokens,
             tokens=tokens,
@@ -95,6 +97,7 @@ async def compress_async(
     summarizer: str,
     *,
     model_name: str = "",
+    api_key_env: str = "",
     recent_tokens: int | None = None,
     budget_tokens: int | None = None,
     tokens: Tokens | None = None,
@@ -109,7 +112,9 @@ async def compress_async(
     Raises DataError where there is nothing to compact, ConfigError where there is no such
     summarizer, ModelError where it gave no summary.
     """
-    opened = open_summarizer(summarizer, model_name=model_name, tokens=tokens)
+    opened = open_summarizer(
+        summarizer, model_name=model_name, api_key_env=api_key_env, tokens=tokens
+    )
     try:
         sizes = count_messages(transcript.messages, opened.tokens)
         settings = _settings(opened, _behind_the_task(transcript, sizes), recent_tokens)

@@ -120,12 +120,17 @@ class OpenedSummarizer:
 
 
 def open_summarizer(
-    where: str | ModelSettings, *, model_name: str = "", tokens: Tokens | None = None
+    where: str | ModelSettings,
+    *,
+    model_name: str = "",
+    api_key_env: str = "",
+    tokens: Tokens | None = None,
 ) -> OpenedSummarizer:
     """Open `rule-based`, a run folder, a model folder, an address ending in `/v1`, or settings.
 
-    `model_name` is the model behind an address. `tokens` counts for summarizers that have no
-    tokenizer here (default: a byte estimate). Raises ConfigError where there is nothing to open.
+    `model_name` is the model behind an address, `api_key_env` the environment variable with its
+    key. `tokens` counts for summarizers that have no tokenizer here (default: a byte estimate).
+    Raises ConfigError where there is nothing to open.
     """
     counter = tokens or ByteEstimate()
     if isinstance(where, ModelSettings):
@@ -138,7 +143,7 @@ def open_summarizer(
     if where.startswith(("http://", "https://")):
         if not model_name:
             raise ConfigError(f"summarizer {where}: say which model of it with --model NAME")
-        endpoint = EndpointSettings(base_url=where, model=model_name)
+        endpoint = EndpointSettings(base_url=where, model=model_name, api_key_env=api_key_env)
         return _opened(where, ModelSettings(endpoint=endpoint), counter, SummarizerCard())
     return _open_folder(where, ModelSettings(path=where))
 
