@@ -15,7 +15,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 .PHONY: help install train pretrain smollm2 test test-slow check benchmarks clean
 
 help:
-	@echo "make train       train the tiny summarizer (about 7 minutes on 2 cores)"
+	@echo "make train       train the tiny summarizer (under 10 minutes on 2 cores)"
 	@echo "make test        run the tests (under 10 minutes on 2 cores)"
 	@echo "make test-slow   run the long tests too"
 	@echo "make check       ruff, mypy --strict, import layers, typos, hadolint"

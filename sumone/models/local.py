@@ -156,6 +156,7 @@ def _load(path: str, dtype: str) -> tuple[Any, Any]:
     try:
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging as transformers_logging
     except ImportError as error:
         raise EnvironmentFailure(
             f"running {path} in this process needs torch and transformers: "
@@ -175,6 +176,8 @@ def _load(path: str, dtype: str) -> tuple[Any, Any]:
     # bfloat16 products are about a hundred times slower on many CPUs.
     chosen = "float32" if not on_gpu else "bfloat16" if dtype == "auto" else dtype
     register_attention()
+    # stderr carries our progress; a bar per model that is opened would only be in its way.
+    transformers_logging.disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     model = AutoModelForCausalLM.from_pretrained(
         path,
