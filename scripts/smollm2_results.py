@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from sumone.stats import paired_interval
+from sumone.training.evaluation import load_evaluation
+from sumone.training.picture import draw
+from sumone.training.run_log import read_lines
 
 RUNS = {"smollm2": "information_gain", "smollm2_decoded": "decoded"}
 _STEP = ("step", "reward", "reward_std", "quality", "penalty", "summary_tokens", "clipped_share",
@@ -55,7 +58,18 @@ def _copy(run: Path, target: Path) -> tuple[list[dict[str, Any]], dict[str, Any]
     for name in ("results.json", "picture.png", "config.yaml"):
         if (run / name).is_file():
             shutil.copy(run / name, target / name)
+    _draw(run, target / "picture.png", evaluations)
     return steps, evaluations
+
+
+def _draw(run: Path, file: Path, evaluations: dict[str, Any]) -> None:
+    """The curves of a run, stopped or not, where it was evaluated at least twice."""
+    last = max(evaluations.values(), key=lambda evaluation: evaluation["step"])
+    name = last["name"]
+    before = load_evaluation(run / "evaluation_before.json")
+    after = load_evaluation(run / f"evaluation_{name}.json")
+    if before is not None and after is not None and after.step > 0:
+        draw(file, read_lines(run / "metrics.jsonl"), before, after)
 
 
 def _section(name: str, steps: list[dict[str, Any]], evaluations: dict[str, Any]) -> str:
@@ -98,7 +112,7 @@ def _section(name: str, steps: list[dict[str, Any]], evaluations: dict[str, Any]
         seconds = sorted(step["step_time"] for step in steps)[len(steps) // 2]
         lines.append(f"- {len(steps)} steps, median {seconds:.0f} s a step on one core")
     files = f"`{name}/steps.json`, `heldout_rows.json` (every instance), `config.yaml`"
-    return "\n".join([*lines, f"- {files}, `results.json` and `picture.png` where it ended", ""])
+    return "\n".join([*lines, f"- {files}, `picture.png` where there is something to compare", ""])
 
 
 def _column(evaluation: dict[str, Any], name: str) -> dict[str, float]:
@@ -133,9 +147,13 @@ search transcripts make one call each, so they are too short to be compacted.
 {sections}
 ## What to read into it
 
-The steps are few (one prompt of four samples each) and the model is small: SmolLM2 often copies
-the beginning of the conversation instead of summarizing it. The interval says whether the run
-changed the held-out reward, not how far more steps would go. Next to try: eight samples and two
+The configurations ask for 40 and 10 steps; a run with fewer was stopped because its core was needed
+for other work. The steps are few (one prompt of four samples each) and the model is small: SmolLM2
+often copies the beginning of the conversation instead of summarizing it. The interval says whether
+the run changed the held-out reward, not how far more steps would go. The decoded run was stopped
+after its first step: most of its blocks are lost, because the frozen 135M model does not end its
+answers within the allowed length (1.25 x the hidden tokens, then twice that), and a lost block is
+no score. Next to try: an allowed length that such a model needs, eight samples and two
 prompts a step, longer contexts, a few hundred steps on a GPU.
 """
 
