@@ -27,6 +27,8 @@ def fact_of(truth: str, facts: list[str]) -> str | None:
 
 def main() -> None:
     run = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/tiny")
+    if not (run / "completions.jsonl").is_file():
+        sys.exit(f"no tiny run at {run}: run `make train` first, or name the run's folder")
     config = load_train_config(run / "config.yaml")
     instances = {item.id: item for item in read_instances(config.data.train)}
     histories = [render_text(item.expired) for item in instances.values()]

@@ -9,6 +9,7 @@ shown with the steps and evaluations it has.
 import json
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,13 @@ def _section(name: str, steps: list[dict[str, Any]], evaluations: dict[str, Any]
                 f"- after - before, {title}: {found.mean:+.4f}, paired bootstrap 95 % interval "
                 f"[{found.low:+.4f}, {found.high:+.4f}], {found.num_instances} instances: {verdict}"
             )
+    failures = Counter(row["failure"] for row in before["rows"] if row["value"] is None)
+    if failures:
+        reason, count = failures.most_common(1)[0]
+        lines.append(
+            f"- before training {failures.total()} of {len(before['rows'])} instances have no "
+            f"reward; the most frequent reason, {count} times: {reason}"
+        )
     if not after:
         lines.append("- stopped before the evaluation after training")
     if steps:
@@ -150,11 +158,10 @@ search transcripts make one call each, so they are too short to be compacted.
 The configurations ask for 40 and 10 steps; a run with fewer was stopped because its core was needed
 for other work. The steps are few (one prompt of four samples each) and the model is small: SmolLM2
 often copies the beginning of the conversation instead of summarizing it. The interval says whether
-the run changed the held-out reward, not how far more steps would go. The decoded run was stopped
-after its first step: most of its blocks are lost, because the frozen 135M model does not end its
-answers within the allowed length (1.25 x the hidden tokens, then twice that), and a lost block is
-no score. Next to try: an allowed length that such a model needs, eight samples and two
-prompts a step, longer contexts, a few hundred steps on a GPU.
+the run changed the held-out reward, not how far more steps would go.
+Next to try: a larger `reconstructor.output_ratio` for the decoded run, whose frozen model seldom
+ends its answers; eight samples and two prompts a step, longer contexts, a few hundred steps on a
+GPU.
 """
 
 if __name__ == "__main__":
